@@ -13,6 +13,7 @@ import uuid
 import psutil
 import zmq
 
+from modeld.daemon.contract.birth import birth_of
 from modeld.daemon.contract.errors import ErrorCode, ModeldError
 from modeld.daemon.contract.lock import FileLock
 from modeld.daemon.contract.owner import OwnerRecord, read_owner, remove_owner, write_owner
@@ -37,7 +38,7 @@ from modeld.daemon.runtime.status import StatusView
 from modeld.daemon.runtime.supervisor import Supervisor
 from modeld.daemon.runtime.timers import Timers
 
-LOCK_WAIT_S = 10.0
+LOCK_WAIT_S = 5.0
 LINGER_MS = 1000
 BACKLOG = 1024
 
@@ -51,7 +52,7 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     faulthandler.enable()
     root = Root(arguments.root)
-    announce = _Announcement(arguments.ready_fd)
+    announce = _Announcement(arguments.ready_fd, arguments.start_lock_fd)
     try:
         _refuse_in_worker()
         settings = read_settings(os.environ)
@@ -78,6 +79,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="modeld.daemon", description=__doc__)
     parser.add_argument("--root", required=True, help="the state directory, an absolute path")
     parser.add_argument("--ready-fd", type=int, help="where the ready line is written")
+    parser.add_argument("--start-lock-fd", type=int, help="a lock that is let go when ready")
     parser.add_argument("--foreground", action="store_true", help="say what happens on stderr")
     return parser.parse_args()
 
@@ -85,10 +87,12 @@ def _parse_arguments() -> argparse.Namespace:
 class _Announcement:
     """The one ready line, or the reason on standard error if nobody waits for a line."""
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self, descriptor: int | None, start_lock: int | None) -> None:
         self._descriptor = descriptor
-        if descriptor is not None:
-            os.set_inheritable(descriptor, False)
+        self._start_lock = start_lock
+        for inherited in (descriptor, start_lock):
+            if inherited is not None:
+                os.set_inheritable(inherited, False)
 
     def ready(self, record: OwnerRecord) -> None:
         """The daemon answers at the record's endpoint."""
@@ -107,6 +111,9 @@ class _Announcement:
                 os.write(self._descriptor, encode_ready(line))
             os.close(self._descriptor)
             self._descriptor = None
+        if self._start_lock is not None:
+            os.close(self._start_lock)
+            self._start_lock = None
 
 
 def _take_ownership(lock: FileLock, root: Root) -> None:
@@ -271,6 +278,7 @@ def _owner_record(owner: str, endpoint: str) -> OwnerRecord:
     return OwnerRecord(
         owner=owner,
         pid=os.getpid(),
+        birth=birth_of(os.getpid()) or "",
         start_time=psutil.Process().create_time(),
         boot_id=boot_id,
         host=os.uname().nodename,

@@ -2,7 +2,7 @@
 
 import signal
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -40,6 +40,8 @@ class Exit(msgspec.Struct, frozen=True):
                 return f"signal {self.value} ({signal_name(self.value)})"
             case ExitKind.UNKNOWN:
                 return "unknown status"
+            case _:  # pragma: no cover
+                assert_never(self.kind)
 
 
 def signal_name(number: int | None) -> str:
@@ -94,8 +96,9 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
     A ``*_confirmed`` status means that the wait status was collected, the ledger entry dropped and
     the slot's new state published, all before the ack was made (S7). ``elapsed_ms`` runs from the
-    request to that moment; ``memory_returned_bytes`` is what the worker's resident set measured
-    last, just before it was ended. ``late``: the exit was seen after an unconfirmed answer.
+    request to that moment; ``memory_returned_bytes`` is the worker's resident set just before its
+    end. ``evidence`` ``lock``: the daemon was killed from outside, and the slot's lock, which its
+    worker held as well, is free. ``late``: the exit was seen after an unconfirmed answer.
     """
 
     status: AckStatus
@@ -104,7 +107,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     worker: WorkerId | None = None
     exit: Exit | None = None
-    evidence: Literal["waited", "not_started", "none"] = "none"
+    evidence: Literal["waited", "not_started", "lock", "none"] = "none"
     allocation_retired: bool = False
     generation_before: int = 0
     generation_after: int = 0

@@ -4,7 +4,6 @@ platformdirs is not used: its import costs a tenth of a command's start-up, and 
 follow the platform's habit where that is a runtime directory, which cron jobs do not have.
 """
 
-import hashlib
 import os
 import pwd
 from collections.abc import Mapping
@@ -73,6 +72,8 @@ class Root(NamedTuple):
         path = os.path.join(self.path, "modeld.sock")
         if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
             return path
+        import hashlib  # noqa: PLC0415  (costs a short root's commands 3 ms of start-up)
+
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
         return f"/tmp/modeld-{os.getuid()}/{digest}.sock"  # noqa: S108
 

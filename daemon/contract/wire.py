@@ -19,7 +19,7 @@ MAX_REQUEST_BYTES = 32 * 1024 * 1024
 
 MAX_DEADLINE_S = 600.0
 
-InferenceId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+InferenceId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 

@@ -312,7 +312,8 @@ def _worker_exited(slot: Slot, exit_: Exit) -> Step:
     retire = Retire(slot.serial)
     assert slot.wanted is not None
     if slot.phase is Phase.LOADING and exit_.is_native_crash and not slot.safe_mode:
-        settle = Settle((), ended_of(slot, exit_), confirmed=True)
+        # Its request goes on with the next worker, so no turn has ended with this one.
+        settle = Settle((), replace(ended_of(slot, exit_), turn=None), confirmed=True)
         state, effects = _load(slot, slot.wanted, safe_mode=True, switching=slot.switching)
         return state, (retire, settle, *effects)
     generation = slot.generation + slot.was_ready

@@ -80,7 +80,7 @@ class Catalog:
                 f"there is no model {name}",
                 model=name,
                 models_dir=self._models_dir,
-                recovery=f"give a file's path, or put one at {self._models_dir}/{{name}}.gguf",
+                recovery=f"give a file's path, or put one at {self._models_dir}/NAME.gguf",
             )
         return path
 
@@ -151,7 +151,7 @@ class Catalog:
         trained = header.number("context_length") or UNKNOWN_CONTEXT
         kv_type = _first(choice.kv_type, base and base.kv_type, "f16")
         per_token = _kv_bytes_per_token(header, kv_type)
-        fixed = header.size + LLAMA_OVERHEAD + sum(os.path.getsize(a.path) for a in adapters)
+        fixed = header.size + LLAMA_OVERHEAD + sum(map(_adapter_bytes, adapters))
         ctx = choice.ctx or (base.ctx if base is not None else 0)
         if not ctx:
             room = (budget - fixed) // per_token if per_token else trained
@@ -204,7 +204,7 @@ def _plan_echo(
         flash_attn=_first(choice.flash_attn, base and base.flash_attn, False),
         chat_template=_first(choice.chat_template, base and base.chat_template, None),
     )
-    required = ECHO_OVERHEAD + (int(rss_mb * 1024**2) if isinstance(rss_mb, int | float) else 0)
+    required = ECHO_OVERHEAD + (rss_mb * 1024**2 if isinstance(rss_mb, int) else 0)
     return Plan(
         model=_label(name, path),
         backend="echo",
@@ -237,6 +237,18 @@ def _label(name: str, path: str) -> str:
     return stem if ending in {".gguf", ".toml", ".json"} else stem + ending
 
 
+def _adapter_bytes(adapter: Adapter) -> int:
+    """The size of its file. Raises ModeldError(model_not_found)."""
+    try:
+        return os.path.getsize(adapter.path)
+    except (OSError, ValueError) as exc:
+        raise ModeldError(
+            ErrorCode.MODEL_NOT_FOUND,
+            f"the adapter {adapter.path} cannot be read: {exc}",
+            path=adapter.path,
+        ) from exc
+
+
 def _file_id(path: str) -> str:
     found = os.stat(path)
     return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
@@ -249,6 +261,8 @@ def _backend_of(path: str) -> BackendName:
         if "config.json" in names and any(name.endswith(".safetensors") for name in names):
             return "mlx"
         seen = "a directory without config.json and safetensors"
+    elif not stat.S_ISREG(os.stat(path).st_mode):
+        seen = "no regular file"  # opening a FIFO would block the daemon
     elif path.endswith((".toml", ".json")):
         return "echo"
     else:
@@ -269,7 +283,7 @@ def _read_echo(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             switches = json.load(file) if path.endswith(".json") else tomllib.load(file)
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise ModeldError(
             ErrorCode.MODEL_LOAD_FAILED, f"{path} is no echo model: {exc}", path=path
         ) from exc

@@ -117,7 +117,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 def _parsed(key: _Key, text: str, source: str, name: str) -> Any:
     try:
         return key.parse(text)
-    except ValueError as exc:
+    except (ValueError, OverflowError) as exc:
         raise _invalid(source, f"{name} = {text!r}", str(exc)) from exc
 
 

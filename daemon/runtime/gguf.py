@@ -100,7 +100,7 @@ def read_header(path: str) -> Header:
         size = os.fstat(file.fileno()).st_size
         try:
             metadata, end = _read(file)
-        except (struct.error, ValueError, UnicodeDecodeError, OverflowError) as exc:
+        except (struct.error, ValueError, OverflowError, RecursionError) as exc:
             raise ModeldError(
                 ErrorCode.MODEL_LOAD_FAILED,
                 f"{path} is not a whole GGUF file: {exc}",

@@ -1,13 +1,13 @@
 """The worker that a dead daemon may have left: gone before its successor admits anything (H14)."""
 
 import contextlib
+import os
+import signal
 
-import msgspec
-import psutil
-
+from modeld.daemon.contract.birth import birth_of
 from modeld.daemon.contract.errors import ModeldError
-from modeld.daemon.contract.exit import WorkerId
 from modeld.daemon.contract.lock import FileLock
+from modeld.daemon.contract.owner import WorkerRecord, read_worker
 from modeld.daemon.runtime.journal import Journal
 
 LEAVE_BY_ITSELF_S = 2.0
@@ -26,30 +26,16 @@ def end_predecessors_worker(slot_lock: FileLock, record_path: str, journal: Jour
         slot_lock.acquire(LEAVE_BY_ITSELF_S)
         journal.write("orphan_left")
         return
-    worker = _read(record_path)
+    worker = read_worker(record_path)
     if worker is not None:
         journal.write("orphan_killed", pid=worker.pid, killed=_kill(worker))
     slot_lock.acquire(KILLED_S)
 
 
-def _kill(worker: WorkerId) -> bool:
-    """SIGKILL for exactly that process; whether it was there.
-
-    psutil compares the start time (E3).
-    """
-    try:
-        process = psutil.Process(worker.pid)
-        if abs(process.create_time() - worker.start_time) > 1.0:
-            return False
-        process.kill()
-    except psutil.Error:
+def _kill(worker: WorkerRecord) -> bool:
+    """SIGKILL for exactly that process, by pid and birth (E3); whether it was there."""
+    if birth_of(worker.pid) != worker.birth:
         return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker.pid, signal.SIGKILL)
     return True
-
-
-def _read(path: str) -> WorkerId | None:
-    try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=WorkerId)
-    except (OSError, msgspec.DecodeError):
-        return None

@@ -138,7 +138,8 @@ class WorkerProcess:
         with contextlib.suppress(pipe.PipeError):
             while budget > 0 and (data := self._read()):
                 budget -= len(data)
-                reports += [pipe.decode_report(body) for body in self._frames.feed(data)]
+                # One by one: what came before a report that makes no sense is kept.
+                reports.extend(map(pipe.decode_report, self._frames.feed(data)))
         return reports
 
     def _read(self) -> bytes:
@@ -242,4 +243,11 @@ def spawn_worker(
     finally:
         theirs.close()
     ours.setblocking(False)
-    return WorkerProcess(serial, popen, ours)
+    try:
+        return WorkerProcess(serial, popen, ours)
+    except BaseException:
+        # Nobody would ever collect a worker that cannot be watched.
+        popen.kill()
+        popen.wait()
+        ours.close()
+        raise

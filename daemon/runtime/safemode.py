@@ -1,5 +1,6 @@
 """Which engine builds crash on which CPUs unless they are run in safe mode, as seen here."""
 
+import contextlib
 import importlib.metadata
 import platform
 
@@ -34,7 +35,9 @@ class SafeModeRecord:
         if backend not in _DISTRIBUTION:
             return
         self._known.add(_key(backend))
-        write_atomically(self._path, msgspec.json.encode(sorted(self._known)))
+        # A full disk must not end the daemon; the next one will see the crash again.
+        with contextlib.suppress(OSError):
+            write_atomically(self._path, msgspec.json.encode(sorted(self._known)))
 
 
 def _key(backend: BackendName) -> str:

@@ -8,14 +8,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
 
-import msgspec
-
 from modeld.daemon.contract import pipe
+from modeld.daemon.contract.birth import birth_of
 from modeld.daemon.contract.errors import ErrorCode, ModeldError
 from modeld.daemon.contract.exit import Ack, Cause, WorkerId
 from modeld.daemon.contract.model import Config, Plan
+from modeld.daemon.contract.owner import WorkerRecord, write_worker
 from modeld.daemon.contract.paths import Root
-from modeld.daemon.contract.private import open_private, write_atomically
+from modeld.daemon.contract.private import open_private
 from modeld.daemon.core import effects as do
 from modeld.daemon.core import events as saw
 from modeld.daemon.core.ack import ack_of, bare_ack
@@ -295,7 +295,12 @@ class Supervisor:
             os.close(log_fd)
         allocation = f"{self._owner}:{serial}:{process.pid}:{process.start_time:.2f}"
         id_ = WorkerId(pid=process.pid, start_time=process.start_time, allocation_id=allocation)
-        write_atomically(self._root.worker_record, msgspec.json.encode(id_))
+        try:
+            birth = birth_of(process.pid) or ""
+            write_worker(self._root.worker_record, WorkerRecord(pid=process.pid, birth=birth))
+        except OSError as exc:
+            # The process is there, so it is supervised; a successor can do without its record.
+            self._journal.write("worker_record_failed", pid=process.pid, message=str(exc))
         return Worker(process, plan, id_, offset)
 
     def _arm(self, serial: int, timer: do.Timer) -> None:
