@@ -38,6 +38,11 @@ from modeld.daemon.runtime.status import StatusView
 from modeld.daemon.runtime.supervisor import Supervisor
 from modeld.daemon.runtime.timers import Timers
 
+USAGE, DID_NOT_START = 2, 4
+"""Exit statuses, as the command line has them; whoever started the daemon in the foreground sees them."""
+
+_USERS_MISTAKES = {ErrorCode.CONFIG_INVALID, ErrorCode.NOT_ALLOWED_IN_WORKER}
+
 LOCK_WAIT_S = 5.0
 LINGER_MS = 1000
 BACKLOG = 1024
@@ -63,7 +68,7 @@ def main() -> int:
             _serve(root, settings, owner_lock, slot_lock, announce)
     except ModeldError as exc:
         announce.failed(exc)
-        return 1
+        return USAGE if exc.code in _USERS_MISTAKES else DID_NOT_START
     except Exception:  # noqa: BLE001  (a bug: the log gets all of it)
         traceback.print_exc()
         return 1

@@ -1,6 +1,6 @@
 """What a model is to modeld: the choice a client makes, and the plan the daemon makes of it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,10 +23,10 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str | None = None
     backend: BackendName | None = None
-    ctx: int | None = None
-    gpu_layers: int | None = None
-    threads: int | None = None
-    batch: int | None = None
+    ctx: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    gpu_layers: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     kv_type: KvType | None = None
     flash_attn: bool | None = None
     adapters: tuple[Adapter, ...] | None = None

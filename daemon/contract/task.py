@@ -29,7 +29,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The text side of a turn: what goes in, how much may come out, where it stops.
 
     Exactly one of ``prompt`` (then ``raw`` says whether the chat template is left out) and
-    ``messages`` is given. ``truncate`` says which end of a prompt that does not fit may go.
+    ``messages`` is given; anything else is refused when it is decoded. ``truncate`` says which end
+    of a prompt that does not fit may go.
     """
 
     prompt: str | None = None
@@ -40,3 +41,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_MAX_TOKENS
     stop: tuple[str, ...] = ()
     truncate: Literal["head", "tail"] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which decoding reports, unless there is exactly one kind of input."""
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("a task needs either a prompt or messages")

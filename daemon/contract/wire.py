@@ -4,7 +4,7 @@ A command's DEALER sends one :data:`Request` a frame and reads :data:`Reply` fra
 ends in exactly one terminal reply (W3): any reply but Start, Progress and Token is terminal.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -276,8 +276,22 @@ _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
 
 def encode(message: Request | Reply) -> bytes:
-    """One message as one frame."""
-    return _encoder.encode(message)
+    """One message as one frame. Text that is no Unicode, as in odd paths, arrives escaped."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _encoder.encode(_printable(msgspec.to_builtins(message)))
+
+
+def _printable(value: Any) -> Any:
+    """``value`` with every lone surrogate escaped."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
 
 
 def decode_request(frame: bytes) -> Request:

@@ -32,7 +32,8 @@ def join_stop(slot: Slot, asked: tuple[str, ...], *, hard: bool) -> Step:
     stopping = replace(slot.stopping, waiters=slot.stopping.waiters + asked)
     slot = replace(slot, stopping=stopping)
     if slot.phase is Phase.UNCONFIRMED:
-        return signal_kill(slot)
+        # One more SIGKILL under way serves all who ask meanwhile, and its time is not stretched.
+        return (slot, ()) if slot.timer is Timer.KILL else signal_kill(slot)
     if hard and slot.timer is Timer.LEAVE:
         return signal_term(slot, stopping.cause, stopping.waiters)
     return slot, ()

@@ -97,8 +97,7 @@ class Catalog:
         """The plan for ``choice``; what it leaves open is as in a ``resident`` of the same file.
 
         Else it is the default, the context as large as the model was trained for and ``budget``
-        bytes allow. Raises ModeldError: model_not_found, backend_mismatch, model_load_failed,
-        bad_request.
+        bytes allow. Raises ModeldError: model_not_found, backend_mismatch, model_load_failed.
         """
         name = self.name_of(choice, resident)
         path = self.locate(name)

@@ -81,6 +81,14 @@ class Clients:
         """Reply outside of any conversation; a client that is gone or full misses it."""
         self._try_send(route, reply)
 
+    def fail(self, route: bytes, reply: wire.Failed) -> None:
+        """End the conversation that ``reply`` belongs to, or answer outside of any."""
+        conversation = self.find(route, reply.id)
+        if conversation is None:
+            self.answer(route, reply)
+        else:
+            self.end(conversation, reply)
+
     def end(self, conversation: Conversation, reply: wire.Reply) -> None:
         """Send the terminal reply; the conversation is closed, though it may have to be flushed."""
         if conversation.is_open:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import traceback
 from types import FrameType
 
 import zmq
@@ -107,7 +108,7 @@ class Server:
             self._supervisor.collect_worker()
         if self._router in ready:
             for route, frame in self._clients.receive():
-                self._take_frame(route, frame)
+                self._serve_frame(route, frame)
         self._timers.run_due()
         if self._clients.has_unsent:
             self._clients.flush()
@@ -167,13 +168,26 @@ class Server:
 
     # --- requests ----------------------------------------------------------------------------
 
-    def _take_frame(self, route: bytes, frame: bytes) -> None:
+    def _serve_frame(self, route: bytes, frame: bytes) -> None:
         """One request. Whatever is wrong with it is answered, and goes no further (W4)."""
         try:
             request = wire.decode_request(frame)
         except ModeldError as exc:
             self._clients.answer(route, wire.Failed(id=str(exc.details["id"]), error=exc.body()))
             return
+        try:
+            self._serve(route, request)
+        except Exception as exc:  # noqa: BLE001  (a bug costs its request, not the daemon)
+            traceback.print_exc()
+            error = ModeldError(
+                ErrorCode.INTERNAL,
+                f"a bug in the daemon: {type(exc).__name__}: {exc}",
+                log=self._root.daemon_log,
+                recovery=f"please report it, with the traceback in {self._root.daemon_log}",
+            )
+            self._clients.fail(route, wire.Failed(id=request.id, error=error.body()))
+
+    def _serve(self, route: bytes, request: wire.Request) -> None:
         if isinstance(request, wire.Hello):
             self._clients.answer(route, self._welcome(request))
             return

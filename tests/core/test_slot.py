@@ -262,7 +262,10 @@ def test_unseen_exit_stays_charged_blocks_loads_and_is_upgraded_late() -> None:
     assert refused == (do.Refuse("t2", ErrorCode.TERMINATION_UNCONFIRMED),)
     slot, again = after(saw.StopWanted(Cause.KILL, "k2", hard=True), start=slot)
     assert again == (do.Signal(1, "KILL"), do.Arm(1, do.Timer.KILL))
-    slot = state_of(saw.TimerExpired(1, do.Timer.KILL), start=slot)
+    slot, joined = after(saw.StopWanted(Cause.KILL, "k3", hard=True), start=slot)
+    assert joined == ()
+    slot, told = after(saw.TimerExpired(1, do.Timer.KILL), start=slot)
+    assert [e.waiters for e in told if isinstance(e, do.Settle)] == [("k2", "k3")]
     slot, late = after(saw.WorkerExited(1, KILLED), start=slot)
     settle = next(e for e in late if isinstance(e, do.Settle))
     assert (settle.late, settle.confirmed, settle.ended.turn) == (True, True, "t1")
