@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import zmq
 
@@ -75,12 +76,13 @@ class _Exchange:
     def run(self) -> wire.Reply:
         self._client.send(self._request)
         while True:
-            ready = self._wait()
-            for number in self._interrupts.take():
-                self._on_signal(number)
-            if self._output is not None:
+            happened = self._wait()
+            if self._interrupts.fileno() in happened:
+                for number in self._interrupts.take():
+                    self._on_signal(number)
+            if self._output is not None and STDOUT in happened:
                 self._watch_reader(self._output)
-            if ready:
+            if self._client.socket in happened:
                 reply = self._client.receive()
                 self._heard = time.monotonic()
                 if self._is_last(reply):
@@ -91,8 +93,8 @@ class _Exchange:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def _wait(self) -> bool:
-        """Wait until something happens, or for a moment; whether a reply can be received."""
+    def _wait(self) -> set[Any]:
+        """Wait until something happens, or for a moment; what it happened to."""
         poller = zmq.Poller()
         poller.register(self._interrupts.fileno(), zmq.POLLIN)
         output, why = self._output, self._why
@@ -105,11 +107,11 @@ class _Exchange:
             elif output.tells_when_unread:
                 poller.register(STDOUT, zmq.POLLERR)
         look_s = min(_LOOK_S, max(self._give_up_at - time.monotonic(), 0.0))
-        happened = dict(poller.poll(int(self._client.deadline.within(look_s) * 1000) + 1))
+        happened = poller.poll(int(self._client.deadline.within(look_s) * 1000) + 1)
         if not reading:
             # Not listening is not silence.
             self._heard = time.monotonic()
-        return self._client.socket in happened
+        return {source for source, _ in happened}
 
     def _watch_reader(self, output: Output) -> None:
         if self._is_unread():

@@ -39,7 +39,7 @@ from modeld.daemon.runtime.supervisor import Supervisor
 from modeld.daemon.runtime.timers import Timers
 
 USAGE, DID_NOT_START = 2, 4
-"""Exit statuses, as the command line has them; whoever started the daemon in the foreground sees them."""
+"""Exit statuses, with the command line's meanings, for a daemon in the foreground."""
 
 _USERS_MISTAKES = {ErrorCode.CONFIG_INVALID, ErrorCode.NOT_ALLOWED_IN_WORKER}
 

@@ -50,10 +50,3 @@ class Queue:
     def entries(self) -> tuple[Entry, ...]:
         """All that wait, the next one first."""
         return tuple(self._line.values())
-
-    def position(self, who: str) -> int | None:
-        """Where ``who`` stands, counted from 1."""
-        for position, waiting in enumerate(self._line, start=1):
-            if waiting == who:
-                return position
-        return None

@@ -156,14 +156,13 @@ class Catalog:
             room = (budget - fixed) // per_token if per_token else trained
             # A context that would be useless is not planned: the admission says what is missing.
             ctx = max(min(trained, room), min(trained, MIN_CONTEXT))
-        flash_attn = _first(choice.flash_attn, base and base.flash_attn, kv_type.startswith("q"))
         config = Config(
             ctx=ctx,
             gpu_layers=_first(choice.gpu_layers, base and base.gpu_layers, 0),
             threads=_first(choice.threads, base and base.threads, _physical_cores()),
             batch=_first(choice.batch, base and base.batch, DEFAULT_BATCH),
             kv_type=kv_type,
-            flash_attn=flash_attn,
+            flash_attn=_first(choice.flash_attn, base and base.flash_attn, True),
             chat_template=_first(choice.chat_template, base and base.chat_template, None),
         )
         return Plan(

@@ -48,6 +48,7 @@ class Clients:
         self._on_gone = on_gone
         self._on_slow = on_slow
         self._open: dict[tuple[bytes, str], Conversation] = {}
+        self._behind: dict[tuple[bytes, str], Conversation] = {}
 
     def receive(self) -> list[tuple[bytes, bytes]]:
         """The frames that have come, each with its sender's route; never blocks."""
@@ -107,7 +108,7 @@ class Clients:
 
     def flush(self) -> None:
         """Try again what clients did not take before."""
-        for conversation in tuple(self._open.values()):
+        for key, conversation in tuple(self._behind.items()):
             while conversation.unsent:
                 reply = conversation.unsent[0]
                 if not self._deliver(conversation, reply):
@@ -116,13 +117,15 @@ class Clients:
                     conversation.unsent.popleft()
                     if isinstance(reply, wire.Token):
                         conversation.unsent_chars -= len(reply.text)
-            if not conversation.unsent and not conversation.is_open:
-                self._forget(conversation)
+            if not conversation.unsent:
+                self._behind.pop(key, None)
+                if not conversation.is_open:
+                    self._forget(conversation)
 
     @property
     def has_unsent(self) -> bool:
         """Whether anything waits for a client to read."""
-        return any(conversation.unsent for conversation in self._open.values())
+        return bool(self._behind)
 
     def _deliver(self, conversation: Conversation, reply: wire.Reply) -> bool:
         """Whether the reply is off our hands: sent, or its client is gone."""
@@ -151,6 +154,7 @@ class Clients:
                 reply = wire.Token(id=reply.id, seq=0, text=last.text + reply.text)
                 conversation.unsent.pop()
         conversation.unsent.append(reply)
+        self._behind[conversation.route, conversation.id] = conversation
         if conversation.unsent_chars > OUTPUT_LIMIT and conversation.is_open:
             self._on_slow(conversation)
 

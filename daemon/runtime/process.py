@@ -16,7 +16,9 @@ import psutil
 from modeld.daemon.contract import pipe
 from modeld.daemon.contract.exit import Exit, ExitKind
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 16 * 1024
+"""A token's report is 60 bytes; a buffer of over 128 KiB is mapped and unmapped at each read."""
+
 DRAIN_BYTES = 64 * 1024 * 1024
 """What is still read from a pipe after its worker's exit; a grandchild may go on writing."""
 

