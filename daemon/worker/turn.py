@@ -14,7 +14,10 @@ PIECE_INTERVAL_S = 0.25
 
 
 class Characters:
-    """Bytes in, whole characters out; what is no UTF-8 becomes U+FFFD."""
+    """Bytes in, whole characters out; what is no UTF-8 becomes U+FFFD.
+
+    A character that its turn ends in the middle of never comes out (pain B62).
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -22,10 +25,6 @@ class Characters:
     def feed(self, data: bytes) -> str:
         """The characters that ``data`` completes; the start of one that it does not is kept."""
         return self._decoder.decode(data)
-
-    def flush(self) -> str:
-        """A character that was never completed, as U+FFFD, or nothing."""
-        return self._decoder.decode(b"", final=True)
 
 
 class StopTexts:
@@ -124,7 +123,6 @@ class Turn:
 
     def flush(self) -> None:
         """All text of the turn has been sent when this returns."""
-        self._put(self._characters.flush())
         self._pending += self._stops.flush()
         self._send_pending()
 
@@ -135,8 +133,7 @@ class Turn:
         decoding = ended if self._decoding is None else self._decoding
         return TurnDone(
             turn=self.name,
-            # A character that only flush() completed may have completed a stop text.
-            stop_reason="stop_text" if self._stops.hit else outcome.stop_reason,
+            stop_reason=outcome.stop_reason,
             usage=self._usage(outcome),
             prefill_ms=(decoding - self._started) * 1000,
             decode_ms=(ended - decoding) * 1000,

@@ -85,12 +85,12 @@ def test_a_stream_and_one_piece_say_the_same(llama):
 
 def test_characters_of_many_tokens_come_whole(llama):
     """B62: no emoji is in this vocabulary, each takes several tokens."""
-    text = "🌊" * 40
-    answer = llama.ask(text, raw=True, temp=0, max_tokens=12)
-    assert "🌊" in answer.text
+    text = "The fox 🦊 The fox 🦊 The fox 🦊 The fox 🦊 The fox"
+    answer = llama.ask(text, raw=True, temp=0, max_tokens=16)
+    assert "🦊" in answer.text
     pieces = [report.text for report in answer.reports if isinstance(report, Piece)]
-    assert len(pieces) < 12
-    assert not any("\ufffd" in piece for piece in pieces[:-1])
+    assert len(pieces) < 16
+    assert not any("\ufffd" in piece for piece in pieces)
 
 
 def test_a_thousand_tokens_of_prefix_are_reused(llama):
