@@ -7,6 +7,14 @@ from typing import Any, Self
 
 import zmq
 
+ENDLESS = {
+    "prompt": "".join(f"{n}\n" for n in range(1, 9)),
+    "raw": True,
+    "sampling": {"temp": 0},
+    "max_tokens": 2000,
+}
+"""A task that the small model counts on at until it is stopped."""
+
 TERMINAL = {"result", "loaded", "ended", "error", "status", "welcome"}
 
 
@@ -63,10 +71,9 @@ class Raw:
         """The daemon's status."""
         return self.ask("status")
 
-    def stream(self, model: str, prompt: str = "go on", **fields: Any) -> str:
-        """Start a stream and read on to its first token; the request's id."""
-        task = {"prompt": prompt, **fields.pop("task", {})}
-        id_ = self.send("generate", model={"name": model}, task=task, stream=True, **fields)
+    def stream(self, model: str, **fields: Any) -> str:
+        """Start a stream without an end and read on to its first token; the request's id."""
+        id_ = self.send("generate", model={"name": model}, task=ENDLESS, stream=True, **fields)
         for reply in self.replies(id_):
             if reply["type"] == "token":
                 return id_

@@ -235,6 +235,7 @@ def test_a_reply_comes_back_whole(reply: wire.Reply) -> None:
 @given(
     st.builds(
         wire.Generate,
+        model=st.just(CHOICE),
         task=st.builds(
             Task, prompt=st.text(), max_tokens=st.integers(1, 2**40), sampling=st.builds(Sampling)
         ),

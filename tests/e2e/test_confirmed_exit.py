@@ -42,14 +42,14 @@ def streaming(rig: Rig, *args: str) -> Any:
     return process, rig.ps()["inflight"][0]["id"]
 
 
-def kill_in_the_middle(rig: Rig, model: str, rounds: int, **fields: Any) -> None:
+def kill_in_the_middle(rig: Rig, model: str, rounds: int) -> None:
     """A load that needs all the memory fits each time, so the charge was really dropped."""
     assert rig.modeld("load", model, timeout=100).status == 0
     name = rig.ps()["active"]["path"]
     with Raw(rig.root) as raw:
         daemon = psutil.Process(raw.record["pid"])
         for number in range(rounds):
-            stream = raw.stream(name, inference_id=f"i{number}", **fields)
+            stream = raw.stream(name, inference_id=f"i{number}")
             done = rig.modeld("kill", f"i{number}", "--json")
             # From here on everything must be true already: nothing is waited for.
             ack = done.json
@@ -76,7 +76,7 @@ def test_kill_200_times_in_the_middle_of_a_stream(rig: Rig) -> None:
 @pytest.mark.skipif(smollm2_path() is None, reason="the smollm2 extra is not installed")
 def test_kill_20_times_in_the_middle_of_a_real_stream(rig: Rig) -> None:
     rig.env |= {"MODELD_MEM_MAX": str(int(0.45 * GIB))}
-    kill_in_the_middle(rig, "smollm2", 20, task={"max_tokens": 2000})
+    kill_in_the_middle(rig, "smollm2", 20)
 
 
 def test_second_model_is_refused_while_the_first_is_charged_and_fits_after_the_kill(

@@ -42,7 +42,7 @@ def test_killed_worker_is_seen_at_once_fails_its_request_and_is_replaced(
     """A3, A10, F9."""
     model, worker, _ = resident(rig, backend)
     with Raw(rig.root) as raw:
-        stream = raw.stream(model, task={"max_tokens": 2000})
+        stream = raw.stream(model)
         daemon = raw.ps()["daemon"]
         worker.kill()
         failed = list(raw.replies(stream))[-1]["error"]
@@ -145,7 +145,7 @@ def test_killed_daemon_takes_its_worker_along_and_is_replaced_by_exactly_one(
     """H14, B06, B07, C10."""
     model, worker, start_time = resident(rig, backend)
     with Raw(rig.root) as raw:
-        raw.stream(model, task={"max_tokens": 2000})
+        raw.stream(model)
         old = raw.record
         os.kill(old["pid"], signal.SIGKILL)
     wait_until(lambda: not alive(worker.pid, start_time), timeout=2)

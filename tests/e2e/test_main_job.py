@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from raw import ENDLESS
 from rig import MODELD, Rig, alive, smollm2_path, wait_until
 
 pytestmark = [
@@ -52,8 +53,8 @@ def test_gen_and_stream_print_the_same_bytes_for_a_seed(rig: Rig) -> None:
 
 def test_stream_into_head_ends_at_once_with_141_and_the_worker_rests(rig: Rig) -> None:
     assert rig.modeld("load", "smollm2", timeout=100).status == 0
-    script = '"$M" stream --max-tokens 2000 "$P" | head -1; echo ${PIPESTATUS[0]}'
-    prompt = "Write one hundred lines, each with one word."
+    script = '"$M" stream --raw --temp 0 --max-tokens 2000 "$P" | head -1; echo ${PIPESTATUS[0]}'
+    prompt = ENDLESS["prompt"]
     pipeline = subprocess.run(
         ["bash", "-c", script],
         env={**rig.env, "M": MODELD, "P": prompt},
