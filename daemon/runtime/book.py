@@ -38,18 +38,17 @@ class Book:
         """Send the call's terminal reply; its id is remembered, or free, from here on."""
         if isinstance(outcome, ErrorBody):
             outcome = wire.Failed(id=call.conversation.id, error=outcome)
-        self._close(call)
+        self.close(call)
         self._clients.end(call.conversation, outcome)
 
-    def drop(self, call: Call) -> None:
-        """Close a call that nobody waits for any more."""
-        self._close(call)
-
-    def _close(self, call: Call) -> None:
-        if self.calls.get(call.who) is call:
-            del self.calls[call.who]
-            if call.inference is not None:
-                self.inferences.close(call.who, self._timers.clock(), call.ack)
+    def close(self, call: Call) -> None:
+        """The call is open no more; nobody is told."""
+        if self.calls.get(call.who) is not call:
+            # It was never entered, and its id, with all that goes by it, is another call's.
+            return
+        del self.calls[call.who]
+        if call.inference is not None:
+            self.inferences.close(call.who, self._timers.clock(), call.ack)
         self._timers.disarm(("wait", call.who))
         self._timers.disarm(("deadline", call.who))
 
@@ -63,7 +62,7 @@ class Book:
             ack = msgspec.structs.replace(ack, elapsed_ms=elapsed)
         reply = wire.Ended(id=call.conversation.id, ack=ack)
         if isinstance(call.request, wire.Stop) and ack.status not in _UNCONFIRMED:
-            self._close(call)
+            self.close(call)
             self.parting.append((call.conversation, reply))
             return
         self.end(call, reply)

@@ -72,7 +72,7 @@ class Requests:
                 call.ended_by = call.ended_by or Cause.CANCEL
                 self._supervisor.feed(saw.CancelWanted(call.who))
             elif not conversation.is_open:
-                self._book.drop(call)
+                self._book.close(call)
 
     def give_up_on(self, conversation: Conversation) -> None:
         """The client does not read: its request ends, others go on (L4)."""

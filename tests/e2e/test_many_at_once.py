@@ -110,6 +110,18 @@ def test_second_use_of_a_live_id_is_refused(rig: Rig) -> None:
         assert rig.modeld("gen", "-m", model, "--id", "X", "--max-tokens", "1", "x").status == 0
 
 
+def test_refused_second_use_of_an_id_leaves_the_first_its_deadline(rig: Rig) -> None:
+    """The refusal once disarmed whatever went by the id."""
+    model = rig.echo_model(tokens=1000, tok_sleep=0.01)
+    assert rig.modeld("load", model).status == 0
+    first = rig.spawn("stream", "--id", "X", "--deadline", "2s", "x")
+    wait_until(lambda: rig.ps()["state"] == "Busy")
+    assert rig.modeld("gen", "--id", "X", "x").status == 2
+    done = rig.finish(first)
+    assert done.status == 12
+    assert "deadline" in done.err
+
+
 def test_queue_of_two_models_serves_both_and_leaves_nobody(rig: Rig) -> None:
     """A queue that offers its first again and again once kept the daemon spinning for ever."""
     models = [rig.echo_model("one", tok_sleep=0.01), rig.echo_model("two", tok_sleep=0.01)]
