@@ -30,7 +30,7 @@ def kill_daemon(root: Root) -> Ack:
             path=root.owner_lock,
             recovery=f"'fuser {root.owner_lock}' names it",
         )
-    _kill_exactly(record)
+    sent = _kill_exactly(record)
     free = all(
         launch.wait_until_closed(path, KILL_TIMEOUT_S) for path in (root.owner_lock, root.slot_lock)
     )
@@ -41,21 +41,23 @@ def kill_daemon(root: Root) -> Ack:
         cause=Cause.STOP,
         exit=Exit(ExitKind.UNKNOWN) if free else None,
         evidence="lock" if free else "none",
-        signals=("KILL",),
+        signals=("KILL",) if sent else (),
         elapsed_ms=(time.monotonic() - begun) * 1000,
     )
 
 
-def _kill_exactly(record: OwnerRecord) -> None:
-    """SIGKILL the process in ``record`` and wait for its exit; nothing if it is another by now."""
+def _kill_exactly(record: OwnerRecord) -> bool:
+    """SIGKILL the process in ``record`` and wait for its exit; whether it was still that one."""
     try:
         with ProcessWatch(record.pid) as watch:
             # The watch came first: it holds on to whoever has the pid, and birth says who that is.
             if birth_of(record.pid) == record.birth:
                 watch.kill()
                 watch.wait(KILL_TIMEOUT_S)
+                return True
     except ProcessLookupError:
-        return
+        pass
+    return False
 
 
 def _forget(root: Root, record: OwnerRecord) -> None:

@@ -50,7 +50,7 @@ class Output:
         """Raise BrokenPipeError if nobody reads any more, though nothing is to be written."""
         poll = select.poll()
         poll.register(STDOUT, 0)
-        if any(event & select.POLLERR for _, event in poll.poll(0)):
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def finish(self, patience_s: float | None = None) -> None:

@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def _refuse_in_worker() -> None:
-    if "MODELD_WORKER" in os.environ:
+    if os.environ.get("MODELD_WORKER") == "1":
         raise ModeldError(ErrorCode.NOT_ALLOWED_IN_WORKER, "a worker starts no daemon (A27)")
 
 
@@ -85,7 +85,6 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--root", required=True, help="the state directory, an absolute path")
     parser.add_argument("--ready-fd", type=int, help="where the ready line is written")
     parser.add_argument("--start-lock-fd", type=int, help="a lock that is let go when ready")
-    parser.add_argument("--foreground", action="store_true", help="say what happens on stderr")
     return parser.parse_args()
 
 
@@ -155,7 +154,7 @@ def _serve(
     listener = _listen(root.socket)
     endpoint = f"ipc://{root.socket}"
     router = _bind_router(context, endpoint, listener)
-    server, book, clients = _compose(owner, root, settings, owner_lock, slot_lock, router, journal)
+    server, book = _compose(owner, root, settings, owner_lock, slot_lock, router, journal)
     record = _owner_record(owner, endpoint)
     write_owner(root.owner_record, record)
     journal.write("start", owner=owner, pid=record.pid, version=VERSION)
@@ -164,14 +163,14 @@ def _serve(
         server.run()
     finally:
         if not server.has_lost_ownership:
-            remove_file(root.worker_record)
+            if not server.has_worker:
+                remove_file(root.worker_record)
             remove_file(root.socket)
             remove_owner(root.owner_record, owner)
             journal.write("stop", owner=owner, pid=record.pid)
         slot_lock.close()
         owner_lock.close()
-        for conversation, reply in book.parting:
-            clients.end(conversation, reply)
+        server.say_goodbye(book.parting)
         router.close(LINGER_MS)
         context.term()
 
@@ -184,7 +183,7 @@ def _compose(
     slot_lock: FileLock,
     router: "zmq.Socket[bytes]",
     journal: Journal,
-) -> tuple[Server, Book, Clients]:
+) -> tuple[Server, Book]:
     timers = Timers()
     probe = measure if settings.memory_free is None else fixed(settings.memory_free)
     limits = Limits(cap=settings.memory_max, reserve=settings.memory_reserve)
@@ -245,7 +244,7 @@ def _compose(
         timers=timers,
         daemon_idle_s=settings.daemon_idle_s,
     )
-    return server, book, clients
+    return server, book
 
 
 def _listen(path: str) -> socket.socket:

@@ -16,5 +16,5 @@ def command(settings: Settings, /) -> None:
     """Run the daemon in the foreground, for systemd or to look at it."""
     launch.refuse_in_worker()
     root = settings.root().path
-    arguments = [sys.executable, "-P", "-m", "modeld.daemon", "--root", root, "--foreground"]
+    arguments = [sys.executable, "-P", "-m", "modeld.daemon", "--root", root]
     os.execv(sys.executable, arguments)  # noqa: S606

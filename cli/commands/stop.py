@@ -91,7 +91,7 @@ def _gone(root: Root) -> Ack:
     """The daemon ended without telling this command how."""
     free = launch.wait_until_closed(root.slot_lock, force.KILL_TIMEOUT_S)
     status = AckStatus.RELEASED_CONFIRMED if free else AckStatus.TERMINATION_UNCONFIRMED
-    return Ack(status=status, cause=Cause.STOP)
+    return Ack(status=status, cause=Cause.STOP, evidence="lock" if free else "none")
 
 
 def _text(ack: Ack) -> str:

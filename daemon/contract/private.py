@@ -15,6 +15,14 @@ def ensure_private_dir(path: str) -> None:
     Raises ModeldError(config_invalid) if it cannot be made, is a link, or is open to others.
     """
     try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ModeldError(
+            ErrorCode.CONFIG_INVALID,
+            f"the path {path!r} is no UTF-8, which modeld needs",
+            recovery="name another one with --root DIR or MODELD_ROOT",
+        ) from None
+    try:
         os.makedirs(os.path.dirname(path), mode=PRIVATE, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, mode=PRIVATE)

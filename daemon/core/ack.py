@@ -1,6 +1,6 @@
 """From the facts of a worker's end to the ack that tells of them."""
 
-from modeld.daemon.contract.exit import Ack, AckStatus, Cause, WorkerId
+from modeld.daemon.contract.exit import Ack, AckStatus, Cause, ExitKind, WorkerId
 from modeld.daemon.core.effects import Ended
 
 
@@ -27,15 +27,19 @@ def ack_of(
     elapsed_ms: float,
     memory_returned: int | None,
 ) -> Ack:
-    """The ack, made once the exit was collected and the charge dropped, or could not be."""
+    """The ack, made once the exit was collected and the charge dropped, or could not be.
+
+    An exit whose status somebody else collected is over, and not proven (E4).
+    """
+    proven = confirmed and ended.exit is not None and ended.exit.kind is not ExitKind.UNKNOWN
     return Ack(
-        status=status_of(ended.cause, confirmed=confirmed, turn=ended.turn is not None),
+        status=status_of(ended.cause, confirmed=proven, turn=ended.turn is not None),
         cause=ended.cause,
         inference_id=ended.turn,
         model=model,
         worker=worker,
         exit=ended.exit,
-        evidence="waited" if confirmed else "none",
+        evidence="waited" if proven else "none",
         allocation_retired=confirmed,
         generation_before=ended.generation_before,
         generation_after=ended.generation_after,

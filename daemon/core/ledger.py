@@ -17,6 +17,6 @@ class Ledger:
         assert serial not in self._charges
         self._charges[serial] = required
 
-    def retire(self, serial: int) -> int:
-        """Drop the worker's entry; its bytes. Only its collected exit is a reason."""
-        return self._charges.pop(serial)
+    def retire(self, serial: int) -> None:
+        """Drop the worker's entry. Only its collected exit is a reason, or that it never was."""
+        del self._charges[serial]

@@ -259,10 +259,26 @@ def _stop_slot(slot: Slot, want: StopWanted, asked: tuple[str, ...]) -> Step:
                 return slot, tuple(_wait_or_refuse(who, may_wait=want.may_wait) for who in asked)
             hard = want.hard or slot.phase is Phase.LOADING
             return begin_stop(slot, want.cause, asked, hard=hard)
-        case Phase.STOPPING | Phase.UNCONFIRMED:
+        case Phase.STOPPING:
+            return _stop_stopping(slot, want, asked)
+        case Phase.UNCONFIRMED:
             return join_stop(slot, asked, hard=want.hard)
         case _:  # pragma: no cover
             assert_never(slot.phase)
+
+
+def _stop_stopping(slot: Slot, want: StopWanted, asked: tuple[str, ...]) -> Step:
+    """A worker is on its way out already; with a switch, what comes next is at stake too."""
+    if want.cause is Cause.REAP:
+        return slot, tuple(Answer(who, AckStatus.NOT_IDLE, want.cause) for who in asked)
+    if slot.upcoming is None:
+        return join_stop(slot, asked, hard=want.hard)
+    if not want.hard:
+        return slot, tuple(_wait_or_refuse(who, may_wait=want.may_wait) for who in asked)
+    failed = Fail(slot.upcoming.turn, want.cause, None, confirmed=True)
+    state = replace(slot, upcoming=None, switching=False)
+    state, effects = join_stop(state, asked, hard=True)
+    return state, (failed, *effects)
 
 
 # --- what the worker does --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from modeld.daemon.runtime.calls import Call, failure_of
 from modeld.daemon.runtime.clients import Clients, Conversation
 from modeld.daemon.runtime.timers import Timers
 
-_UNCONFIRMED = {AckStatus.TERMINATION_UNCONFIRMED, AckStatus.DEADLINE_EXCEEDED_UNCONFIRMED}
+UNCONFIRMED = {AckStatus.TERMINATION_UNCONFIRMED, AckStatus.DEADLINE_EXCEEDED_UNCONFIRMED}
 
 
 class Book:
@@ -61,7 +61,7 @@ class Book:
             elapsed = round((self._timers.clock() - call.since) * 1000, 3)
             ack = msgspec.structs.replace(ack, elapsed_ms=elapsed)
         reply = wire.Ended(id=call.conversation.id, ack=ack)
-        if isinstance(call.request, wire.Stop) and ack.status not in _UNCONFIRMED:
+        if isinstance(call.request, wire.Stop) and ack.status not in UNCONFIRMED:
             self.close(call)
             self.parting.append((call.conversation, reply))
             return

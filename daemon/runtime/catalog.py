@@ -68,8 +68,10 @@ class Catalog:
         """The absolute path of a model. Raises ModeldError(model_not_found)."""
         if not name:
             raise ModeldError(ErrorCode.MODEL_NOT_FOUND, "the model's name is empty")
-        if os.path.isabs(name):
-            path: str | None = name if os.path.exists(name) else None
+        if not _is_text(name) or not _is_text(self._models_dir):
+            path: str | None = None
+        elif os.path.isabs(name):
+            path = name if os.path.exists(name) else None
         elif os.sep in name or name in {".", ".."}:
             path = None
         else:
@@ -233,6 +235,15 @@ def _label(name: str, path: str) -> str:
     if stem == "model":
         return os.path.basename(os.path.dirname(path)) or stem
     return stem if ending in {".gguf", ".toml", ".json"} else stem + ending
+
+
+def _is_text(path: str) -> bool:
+    """Whether the path is UTF-8, as everything is that travels."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _adapter_bytes(adapter: Adapter) -> int:

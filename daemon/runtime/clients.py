@@ -74,21 +74,9 @@ class Clients:
         """The client's open conversation of that id."""
         return self._open.get((route, id_))
 
-    def all_open(self) -> tuple[Conversation, ...]:
-        """Every conversation that still awaits its terminal reply."""
-        return tuple(self._open.values())
-
     def answer(self, route: bytes, reply: wire.Reply) -> None:
         """Reply outside of any conversation; a client that is gone or full misses it."""
         self._try_send(route, reply)
-
-    def fail(self, route: bytes, reply: wire.Failed) -> None:
-        """End the conversation that ``reply`` belongs to, or answer outside of any."""
-        conversation = self.find(route, reply.id)
-        if conversation is None:
-            self.answer(route, reply)
-        else:
-            self.end(conversation, reply)
 
     def end(self, conversation: Conversation, reply: wire.Reply) -> None:
         """Send the terminal reply; the conversation is closed, though it may have to be flushed."""

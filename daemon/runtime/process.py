@@ -78,8 +78,11 @@ class ThreadWatch:
 
 
 def watch_exit(pid: int) -> ExitWatch:
-    """The best watch that this platform has (E5)."""
-    return PidfdWatch(pid) if hasattr(os, "pidfd_open") else ThreadWatch(pid)
+    """The best watch that this platform has, and its kernel allows (E5)."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            return PidfdWatch(pid)
+    return ThreadWatch(pid)
 
 
 class WorkerProcess:

@@ -227,13 +227,26 @@ class Replies:
 
     def offer(self) -> bool:
         """Feed the next waiting request; whether there was one."""
-        entry = self._book.queue.pop()
-        if entry is None:
-            return False
-        call = self._book.calls[entry.who]
-        self._timers.disarm(("wait", call.who))
-        self._feed_again(call)
-        return True
+        while (entry := self._book.queue.pop()) is not None:
+            call = self._book.calls[entry.who]
+            self._timers.disarm(("wait", call.who))
+            if self._is_there(call):
+                self._feed_again(call)
+                return True
+            self._book.close(call)
+        return False
+
+    def _is_there(self, call: Call) -> bool:
+        """Whether the client still is: only sending to it tells (L3)."""
+        conversation = call.conversation
+        age_s = self._timers.clock() - call.since
+        self._clients.send(
+            conversation,
+            wire.Progress(
+                id=conversation.id, inference_id=call.who, phase="queued", age_s=age_s, position=0
+            ),
+        )
+        return conversation.is_open
 
     def turn_away(self) -> None:
         """Refuse all that wait."""

@@ -3,18 +3,19 @@
 It must not know what becomes of them.
 """
 
+import contextlib
 import secrets
 from typing import Any, assert_never
 
 import msgspec
 
 from modeld.daemon.contract import wire
-from modeld.daemon.contract.errors import ErrorCode, ModeldError
+from modeld.daemon.contract.errors import ErrorBody, ErrorCode, ModeldError
 from modeld.daemon.contract.exit import Ack, AckStatus, Cause
 from modeld.daemon.core import events as saw
 from modeld.daemon.core.ack import bare_ack
 from modeld.daemon.core.inferences import Inference
-from modeld.daemon.runtime.book import Book, not_started
+from modeld.daemon.runtime.book import UNCONFIRMED, Book, not_started
 from modeld.daemon.runtime.calls import Call
 from modeld.daemon.runtime.catalog import Catalog
 from modeld.daemon.runtime.clients import Clients, Conversation
@@ -81,6 +82,12 @@ class Requests:
             if call.conversation is conversation:
                 call.error = error.body()
         self.cancel(conversation)
+
+    def fail(self, conversation: Conversation, error: ErrorBody) -> None:
+        """A bug was met while the conversation was served: what is left of it ends in ``error``."""
+        for call in [c for c in self._book.calls.values() if c.conversation is conversation]:
+            self._book.queue.remove(call.who)
+            self._book.end(call, error)
 
     def feed_again(self, call: Call) -> None:
         """The call's turn has come: what it needs is worked out anew, as things are now."""
@@ -175,15 +182,17 @@ class Requests:
             plan=plan,
             runs=True,
             fits=fits,
-            transient=request.transient or supervisor.ttl_s <= 0,
+            transient=request.transient or supervisor.ttl_of(plan) <= 0,
             switch=request.switch,
             may_wait=request.wait_s > 0,
         )
 
     def _deadline(self, call: Call) -> None:
         generation = self._supervisor.slot.generation
-        if self._book.leave_queue(call, Cause.DEADLINE, generation) is None:
-            call.ended_by = Cause.DEADLINE
+        if self._book.leave_queue(call, Cause.DEADLINE, generation) is not None:
+            return
+        call.ended_by = Cause.DEADLINE
+        with contextlib.suppress(ModeldError):  # it has just ended in another way
             self._end_serving(call, Cause.DEADLINE, None)
 
     def _end_serving(self, call: Call, cause: Cause, who: str | None) -> None:
@@ -192,6 +201,8 @@ class Requests:
         if slot.turn == call.who:
             self._supervisor.feed(saw.StopWanted(cause, who=who, hard=True, turn=call.who))
             return
+        if slot.upcoming is None or slot.upcoming.turn != call.who:
+            raise refusal_of(ErrorCode.INFERENCE_NOT_ACTIVE, slot, None)
         call.ended_by = cause
         self._supervisor.feed(saw.CancelWanted(call.who))
         if who is not None:
@@ -217,6 +228,8 @@ class Requests:
         """What is known of an inference that is not live: how it ended, or nothing (A19, A21)."""
         finished = self._book.inferences.finished(target, self._timers.clock())
         if finished is not None and finished.ack is not None:
+            if finished.ack.status in UNCONFIRMED:
+                return finished.ack
             return msgspec.structs.replace(finished.ack, status=AckStatus.ALREADY_TERMINAL)
         status = AckStatus.UNKNOWN if finished is None else AckStatus.ALREADY_TERMINAL
         return bare_ack(status, Cause.KILL, self._supervisor.slot.generation, target)
@@ -232,8 +245,8 @@ class Requests:
                     Cause.UNLOAD, who, hard=force, may_wait=wait_s > 0, if_generation=generation
                 )
             case wire.Reap(idle_for_s=wanted, if_generation=generation):
-                if self._is_spared(wanted):
-                    current = self._supervisor.slot.generation
+                current = self._supervisor.slot.generation
+                if generation in {None, 0, current} and self._is_spared(wanted):
                     self._book.answer(who, bare_ack(AckStatus.NOT_IDLE, Cause.REAP, current))
                     return
                 event = saw.StopWanted(Cause.REAP, who, if_generation=generation)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import traceback
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 import zmq
@@ -19,7 +20,8 @@ from modeld.daemon.contract.lock import FileLock
 from modeld.daemon.contract.paths import Root
 from modeld.daemon.contract.version import PROTOCOL, VERSION
 from modeld.daemon.core import events as saw
-from modeld.daemon.runtime.clients import Clients
+from modeld.daemon.runtime.clients import Clients, Conversation
+from modeld.daemon.runtime.refusals import refusal_of
 from modeld.daemon.runtime.requests import Requests
 from modeld.daemon.runtime.status import StatusView
 from modeld.daemon.runtime.supervisor import Supervisor
@@ -28,6 +30,7 @@ from modeld.daemon.runtime.timers import Timers
 HEARTBEAT_S = 1.0
 RETRY_S = 0.05
 OWNERSHIP_CHECK_S = 1.0
+GOODBYE_S = 1.0
 
 
 class Server:
@@ -69,6 +72,11 @@ class Server:
         """Whether somebody took the root away from under this daemon (H4)."""
         return self._status.lost_owner
 
+    @property
+    def has_worker(self) -> bool:
+        """Whether there is a worker that is not proven gone."""
+        return self._supervisor.worker is not None
+
     def run(self) -> None:
         """Serve. Returns when the slot is empty for good and nothing was left to do but reply."""
         wakeup_reader, wakeup_writer = socket.socketpair()
@@ -96,19 +104,32 @@ class Server:
         ready = dict(poller.poll(self._timeout_ms()))
         if wakeup.fileno() in ready:
             self._take_signals(wakeup)
-        events = ready.get(pipe_fd, 0)
+        self._minding(
+            lambda: self._serve_worker(ready.get(pipe_fd, 0), has_exited=exit_fd in ready)
+        )
+        if self._router in ready:
+            for route, frame in self._clients.receive():
+                self._serve_frame(route, frame)
+        self._minding(self._timers.run_due)
+        if self._clients.has_unsent:
+            self._clients.flush()
+
+    def _serve_worker(self, events: int, *, has_exited: bool) -> None:
+        if has_exited:
+            self._supervisor.collect_worker()
+            return
         if events & zmq.POLLOUT and self._supervisor.worker is not None:
             self._supervisor.worker.process.flush()
         if events & ~zmq.POLLOUT:
             self._supervisor.read_worker()
-        if exit_fd in ready:
-            self._supervisor.collect_worker()
-        if self._router in ready:
-            for route, frame in self._clients.receive():
-                self._serve_frame(route, frame)
-        self._timers.run_due()
-        if self._clients.has_unsent:
-            self._clients.flush()
+
+    def _minding(self, deed: Callable[[], None]) -> None:
+        """Do it; a bug that shows costs the worker, whose end is a state that is known."""
+        try:
+            deed()
+        except Exception:  # noqa: BLE001
+            traceback.print_exc()
+            self._supervisor.give_up_worker()
 
     def _watch_worker(self, poller: "zmq.Poller") -> tuple[int, int]:
         """Have the poller watch the worker's pipe and its exit; their descriptors, -1 for none."""
@@ -145,6 +166,33 @@ class Server:
             hard = len(numbers) > 1
             self._supervisor.feed(saw.StopWanted(Cause.STOP, hard=hard))
 
+    def say_goodbye(self, parting: Iterable[tuple[Conversation, wire.Reply]]) -> None:
+        """Nobody is left without an answer: what is due is sent, what came too late is refused.
+
+        Readers that are behind have a moment to catch up.
+        """
+        for conversation, reply in parting:
+            self._clients.end(conversation, reply)
+        while frames := self._clients.receive():
+            for route, frame in frames:
+                self._refuse_frame(route, frame)
+        end = self._timers.clock() + GOODBYE_S
+        while self._clients.has_unsent and self._timers.clock() < end:
+            self._clients.flush()
+            self._router.poll(int(RETRY_S * 1000), zmq.POLLIN)
+
+    def _refuse_frame(self, route: bytes, frame: bytes) -> None:
+        try:
+            request = wire.decode_request(frame)
+        except ModeldError as exc:
+            self._clients.answer(route, wire.Failed(id=str(exc.details["id"]), error=exc.body()))
+            return
+        if isinstance(request, wire.Hello):
+            self._clients.answer(route, self._welcome(request))
+        elif not isinstance(request, wire.Cancel):
+            error = refusal_of(ErrorCode.NOT_OWNER, self._supervisor.slot, None)
+            self._clients.answer(route, wire.Failed(id=request.id, error=error.body()))
+
     # --- time --------------------------------------------------------------------------------
 
     def _beat(self) -> None:
@@ -169,8 +217,15 @@ class Server:
             self._timers.arm("vacant", self._daemon_idle_s, self._leave_if_vacant)
 
     def _leave_if_vacant(self) -> None:
-        self._note_use()
-        self._supervisor.feed(saw.Vacant())
+        """Leave if the slot has been empty as long as nobody has asked for anything."""
+        since = self._supervisor.empty_since
+        left = self._daemon_idle_s
+        if since is not None:
+            left -= self._timers.clock() - since
+        if left <= 0:
+            self._supervisor.feed(saw.Vacant())
+        else:
+            self._timers.arm("vacant", left, self._leave_if_vacant)
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -191,7 +246,13 @@ class Server:
                 log=self._root.daemon_log,
                 recovery=f"please report it, with the traceback in {self._root.daemon_log}",
             )
-            self._clients.fail(route, wire.Failed(id=request.id, error=error.body()))
+            reply = wire.Failed(id=request.id, error=error.body())
+            conversation = self._clients.find(route, request.id)
+            if conversation is None:
+                self._clients.answer(route, reply)
+            else:
+                self._requests.fail(conversation, error.body())
+                self._clients.end(conversation, reply)
 
     def _serve(self, route: bytes, request: wire.Request) -> None:
         if isinstance(request, wire.Hello):
@@ -238,7 +299,7 @@ class Server:
                 max=PROTOCOL,
                 daemon=PROTOCOL,
                 client=hello.protocol,
-                recovery="modeld stop, then try again",
+                recovery="modeld stop --force, then try again",
             )
             return wire.Failed(id=hello.id, error=error.body())
         return wire.Welcome(

@@ -4,6 +4,7 @@ It must not know what requests say; what concerns them goes to :class:`Outcomes`
 """
 
 import os
+import traceback
 from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
@@ -40,7 +41,6 @@ class Worker:
     id: WorkerId
     log_offset: int
     config: Config | None = None
-    engine: str = ""
     degraded: tuple[str, ...] = ()
     rss_bytes: int = 0
     stop_since: float | None = None
@@ -69,6 +69,7 @@ class Supervisor:
         self.last_error: str | None = None
         self.last_words: list[str] = []
         self.idle_since: float | None = None
+        self.empty_since: float | None = timers.clock()
         self._owner = owner
         self._root = root
         self._slot_lock_fd = slot_lock_fd
@@ -82,7 +83,7 @@ class Supervisor:
         self._may_offer = False
 
     def attach(self, outcomes: Outcomes) -> None:
-        """Name the one who hears what becomes of requests; before the first event."""
+        """Name who hears what becomes of requests; before the first event."""
         self._outcomes = outcomes
 
     # --- events in ---------------------------------------------------------------------------
@@ -90,8 +91,7 @@ class Supervisor:
     def feed(self, event: saw.Event) -> None:
         """Let an event happen, with all that follows from it, before this returns.
 
-        Called from within an effect, it queues the event: effects of one step are never interleaved
-        with those of another.
+        From within an effect it is queued: effects of two steps are never interleaved.
         """
         self._events.append(event)
         if self._is_running:
@@ -125,6 +125,10 @@ class Supervisor:
                 raise
             self._events.append(saw.WorkerBroken(self.slot.serial))
             return
+        if self.slot.phase is not Phase.EMPTY:
+            self.empty_since = None
+        elif self.empty_since is None:
+            self.empty_since = self._timers.clock()
         for effect in effects:
             self._perform(effect)
 
@@ -142,21 +146,35 @@ class Supervisor:
             return
         for report in reports:
             self._take(worker, report)
+        if worker.process.at_eof and self.worker is worker:
+            # Mostly its exit is a moment away; one that lives on without its pipe is ended.
+            broken = saw.WorkerBroken(worker.process.serial)
+            self._timers.arm("eof", self._settings.leave_grace_s, lambda: self.feed(broken))
 
     def collect_worker(self) -> None:
-        """The worker's exit descriptor is readable: take in its last words, then its exit."""
+        """The worker's exit descriptor is readable: take in its last words, then its exit.
+
+        Nothing is offered to a worker that is known to be dead: what its words lead to waits until
+        its exit is known too.
+        """
         worker = self.worker
-        if worker is None:
-            return
-        for report in worker.process.drain():
-            self._take(worker, report)
-        exit_ = worker.process.collect()
-        if exit_ is None:
+        if worker is None or (exit_ := worker.process.collect()) is None:
             return
         self._journal.write(
             "exit", pid=worker.id.pid, model=worker.plan.model, kind=exit_.kind, value=exit_.value
         )
+        self._is_running = True
+        try:
+            for report in worker.process.drain():
+                self._take(worker, report)
+        finally:
+            self._is_running = False
         self.feed(saw.WorkerExited(worker.process.serial, exit_))
+
+    def give_up_worker(self) -> None:
+        """A bug was met while it was served: it is ended, which is a known state."""
+        if self.worker is not None:
+            self.feed(saw.WorkerBroken(self.worker.process.serial))
 
     def _take(self, worker: Worker, report: pipe.Report) -> None:
         serial = worker.process.serial
@@ -164,7 +182,7 @@ class Supervisor:
             case pipe.LoadProgress(fraction=fraction):
                 worker.load_fraction = fraction
             case pipe.Ready():
-                worker.config, worker.engine = report.config, report.engine
+                worker.config = report.config
                 worker.degraded = report.degraded
                 if self.slot.safe_mode:
                     self._safe_mode.remember(worker.plan.backend)
@@ -223,10 +241,8 @@ class Supervisor:
                 self._outcomes.fail(turn, cause, effect.exit, confirmed=effect.confirmed)
             case do.Refuse(who=who, code=code):
                 self._outcomes.refuse(who, code)
-            case do.Answer(who=who):
-                self._outcomes.answer(
-                    who, bare_ack(effect.status, effect.cause, self.slot.generation)
-                )
+            case do.Answer(who=who, status=status, cause=cause):
+                self._outcomes.answer(who, bare_ack(status, cause, self.slot.generation))
             case do.Wait(who=who):
                 self._outcomes.wait(who)
             case do.Offer():
@@ -254,22 +270,19 @@ class Supervisor:
         serial, plan = effect.serial, effect.plan
         turn = self.slot.turn
         try:
-            verdict = self.accounts.weigh(plan.required_bytes)
-            if not verdict.fits:
-                raise insufficient_memory(plan, verdict)
+            self._admit(plan)
             self.accounts.ledger.charge(serial, plan.required_bytes)
             try:
                 self.worker = self._start(serial, plan)
-            except OSError as exc:
+            except Exception:
                 self.accounts.ledger.retire(serial)
-                raise ModeldError(
-                    ErrorCode.MODEL_LOAD_FAILED, f"no worker could be started: {exc}"
-                ) from exc
-        except ModeldError as exc:
-            self.last_error = exc.message
-            self._journal.write("refused", code=exc.code, model=plan.model, message=exc.message)
+                raise
+        except Exception as exc:  # noqa: BLE001  (no process was made, whatever the reason)
+            error = exc if isinstance(exc, ModeldError) else _start_failure(exc)
+            self.last_error = error.message
+            self._journal.write("refused", code=error.code, model=plan.model, message=error.message)
             if turn is not None:
-                self._outcomes.load_failed(turn, exc.body())
+                self._outcomes.load_failed(turn, error.body())
             self._events.append(saw.NeverStarted(serial))
             return
         if turn is not None:
@@ -285,6 +298,12 @@ class Supervisor:
             safe_mode=safe_mode,
         )
 
+    def _admit(self, plan: Plan) -> None:
+        """Raise ModeldError(insufficient_memory) if the plan does not fit now."""
+        verdict = self.accounts.weigh(plan.required_bytes)
+        if not verdict.fits:
+            raise insufficient_memory(plan, verdict)
+
     def _start(self, serial: int, plan: Plan) -> Worker:
         rotate(self._root.worker_log)
         log_fd = open_private(self._root.worker_log, os.O_WRONLY | os.O_APPEND)
@@ -299,7 +318,7 @@ class Supervisor:
             birth = birth_of(process.pid) or ""
             write_worker(self._root.worker_record, WorkerRecord(pid=process.pid, birth=birth))
         except OSError as exc:
-            # The process is there, so it is supervised; a successor can do without its record.
+            # It is there, so it is supervised; a successor can do without the record.
             self._journal.write("worker_record_failed", pid=process.pid, message=str(exc))
         return Worker(process, plan, id_, offset)
 
@@ -334,6 +353,13 @@ class Supervisor:
         own = None if wanted is None else wanted.ttl_s
         return self._settings.idle_ttl_s if own is None else own
 
+    def ttl_of(self, plan: Plan) -> float:
+        """The time to live that ``plan`` has, or would have when it is resident."""
+        resident = self.slot.resident
+        if resident is not None and resident.plan.identity() == plan.identity():
+            return self.ttl_s
+        return self._settings.idle_ttl_s
+
     def idle_for_s(self) -> float | None:
         """How long the resident has been idle; ``None`` if there is none, or it is in use."""
         if self.slot.phase is not Phase.READY or self.idle_since is None:
@@ -367,3 +393,8 @@ class Supervisor:
             if effect.ended.cause not in {Cause.CRASH, Cause.LOAD_FAILED}:
                 self.last_error = None
         self._outcomes.settled(effect.waiters, effect.ended.turn, ack)
+
+
+def _start_failure(exc: Exception) -> ModeldError:
+    traceback.print_exception(exc)
+    return ModeldError(ErrorCode.MODEL_LOAD_FAILED, f"no worker could be started: {exc}")

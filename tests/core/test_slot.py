@@ -97,7 +97,18 @@ def test_every_phase_was_reached_as_named() -> None:
 
 
 def test_every_phase_lists_its_events() -> None:
-    assert set(LEGAL) == set(Phase)
+    """Written out once more: a table that is its own witness would prove nothing."""
+    wishes = {saw.Wanted, saw.StopWanted, saw.CancelWanted, saw.Vacant, saw.TimerExpired}
+    words = {saw.WorkerReady, saw.LoadRefused, saw.TurnEnded, saw.WorkerBroken}
+    end = {saw.WorkerBroken, saw.WorkerExited}
+    assert {
+        Phase.EMPTY: wishes,
+        Phase.LOADING: wishes | end | {saw.WorkerReady, saw.LoadRefused, saw.NeverStarted},
+        Phase.READY: wishes | end,
+        Phase.BUSY: wishes | end | {saw.TurnEnded},
+        Phase.STOPPING: wishes | end | words,
+        Phase.UNCONFIRMED: wishes | end | words,
+    } == LEGAL
 
 
 @pytest.mark.parametrize(("slot", "event"), GRID)
@@ -445,6 +456,24 @@ def test_stop_of_an_empty_slot_quits_at_once() -> None:
     _, effects = after(saw.StopWanted(Cause.STOP, "s"))
     answer = do.Answer("s", AckStatus.NOTHING_RESIDENT, Cause.STOP)
     assert effects == (do.TurnAway(), answer, do.Quit())
+
+
+def test_kill_during_a_switch_loads_nothing_more() -> None:
+    """It once answered with the old worker's exit while the next model was loaded."""
+    slot = state_of(*READY, gen("t2", model="b", switch=True))
+    slot, effects = after(saw.StopWanted(Cause.KILL, "k", hard=True), start=slot)
+    assert effects[0] == do.Fail("t2", Cause.KILL, None, confirmed=True)
+    assert do.Signal(1, "TERM") in effects
+    _, effects = after(saw.WorkerExited(1, KILLED), start=slot)
+    assert [type(e) for e in effects] == [do.Retire, do.Settle, do.Offer]
+
+
+def test_unload_and_reap_during_a_switch_claim_nothing() -> None:
+    slot = state_of(*READY, gen("t2", model="b", switch=True))
+    _, effects = after(saw.StopWanted(Cause.UNLOAD, "u"), start=slot)
+    assert effects == (do.Refuse("u", ErrorCode.MODEL_BUSY),)
+    _, effects = after(saw.StopWanted(Cause.REAP, "r"), start=slot)
+    assert effects == (do.Answer("r", AckStatus.NOT_IDLE, Cause.REAP),)
 
 
 def test_vacancy_ends_only_an_empty_daemon() -> None:

@@ -14,10 +14,14 @@ pytestmark = [
 
 def test_echo_say_hi_prints_one_answer_cold_and_warm_from_the_same_worker(rig: Rig) -> None:
     cold = rig.modeld("gen", "--max-tokens", "12", input="Say hi.\n", timeout=100)
-    assert (cold.status, cold.err) == (0, "")
+    assert cold.status == 0
     assert cold.out.strip()
     assert cold.out.endswith("\n")
-    worker = rig.ps()["active"]["worker"]
+    active = rig.ps()["active"]
+    worker = active["worker"]
+    # On a CPU with AMX the engine may need its safe mode, which is said once.
+    assert bool(active["degraded"]) == ("safe" in cold.err)
+    assert len(cold.err.splitlines()) <= 1
     warm = rig.modeld("gen", "--max-tokens", "12", input="Say hi.\n", timeout=60)
     assert (warm.status, warm.err) == (0, "")
     assert warm.out.strip()

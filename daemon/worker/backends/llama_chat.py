@@ -80,10 +80,12 @@ class _Shelter:
         """``text`` with a mark for each name of a control token."""
         # Again after each change: one name may have hidden another.
         while found := self._vocabulary.control_names(text):
-            known = len(self._names)
+            before = text
             for name in sorted(found, key=len, reverse=True):
-                text = text.replace(name, self._mark(name))
-            if len(self._names) == known:
+                if name in text:
+                    text = text.replace(name, self._mark(name))
+            if text == before:
+                # A token without a name in the text, such as one for what is unknown.
                 return text
         return text
 
