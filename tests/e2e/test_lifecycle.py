@@ -225,3 +225,36 @@ def test_client_that_was_interrupted_while_the_daemon_starts_breaks_nothing(rig:
         rig.finish(client)
     assert rig.modeld("ps").status == 0
     assert len(daemons(rig)) == 1
+
+
+def test_requests_that_come_with_a_stop_are_all_answered(rig: Rig) -> None:
+    """W3: what came too late is refused, and not left without a word."""
+    assert rig.modeld("load", rig.echo_model()).status == 0
+    with Raw(rig.root) as raw:
+        ids = [raw.send("stop")]
+        ids += [raw.send("generate", model={}, task={"prompt": "x"}) for _ in range(80)]
+        answers = {}
+        while len(answers) < len(ids):
+            reply = raw.receive()
+            if reply["type"] in {"ended", "error", "result"}:
+                answers[reply["id"]] = reply
+    assert answers[ids[0]]["ack"]["status"] == "released_confirmed"
+    assert {answers[id_]["error"]["code"] for id_ in ids[1:]} == {"not_owner"}
+
+
+def test_ttl_of_one_resident_does_not_count_for_another(rig: Rig) -> None:
+    a, b = rig.echo_model("a"), rig.echo_model("b")
+    assert rig.modeld("load", a, "--ttl", "off").status == 0
+    assert rig.modeld("gen", "-m", b, "--switch", "x").status == 0
+    assert rig.ps()["active"]["model"] == "b"
+
+
+def test_kill_during_a_switch_leaves_nothing(rig: Rig) -> None:
+    a, b = rig.echo_model("a", close_hang=True), rig.echo_model("b", load_sleep=60)
+    assert rig.modeld("load", a).status == 0
+    switching = rig.spawn("gen", "-m", b, "--switch", "x")
+    wait_until(lambda: rig.ps()["state"] == "Switching")
+    assert rig.modeld("kill", "--json").json["allocation_retired"]
+    status = rig.ps()
+    assert (status["state"], status["memory"]["charged"]) == ("Empty", 0)
+    assert rig.finish(switching).status == 12

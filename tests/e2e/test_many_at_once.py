@@ -86,6 +86,22 @@ def test_queued_client_that_dies_is_never_run(rig: Rig) -> None:
         assert len(file.readlines()) == 2
 
 
+def test_queued_client_that_dies_right_before_its_turn_is_never_run(rig: Rig) -> None:
+    starts = os.path.join(rig.base, "starts")
+    model = rig.echo_model(tokens=1000, tok_sleep=0.01, starts_file=starts)
+    assert rig.modeld("load", model).status == 0
+    with Raw(rig.root) as raw:
+        raw.stream(model)
+        doomed = rig.spawn("gen", "-m", model, "doomed")
+        wait_until(lambda: raw.ps()["queue"])
+        doomed.kill()
+        doomed.wait()
+        raw.ask("kill")
+        wait_until(lambda: not raw.ps()["queue"] and not raw.ps()["inflight"])
+    with open(starts, encoding="utf-8") as file:
+        assert len(file.readlines()) == 1
+
+
 def test_queue_is_bounded_and_the_refusal_typed(rig: Rig) -> None:
     rig.env |= {"MODELD_QUEUE_LIMIT": "3"}
     model = rig.echo_model(tokens=1000, tok_sleep=0.01)
