@@ -128,4 +128,4 @@ def remarks(result: wire.Result, settings: Settings) -> None:
 
 def degraded(model: str, how: tuple[str, ...], settings: Settings) -> None:
     """Said once, by the command that loaded the worker."""
-    render.remark(f"{model} runs in safe mode: {', '.join(how)}", settings)
+    render.remark(f"{model} runs with less than it could: {'; '.join(how)}", settings)

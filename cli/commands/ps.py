@@ -58,7 +58,7 @@ def _of_active(active: Active) -> list[tuple[str, str]]:
     if active.pinned:
         traits.append("pinned")
     if active.degraded:
-        traits.append(f"safe mode ({', '.join(active.degraded)})")
+        traits.append(f"degraded ({'; '.join(active.degraded)})")
     return [
         ("model", f"{active.model} ({active.backend}), {', '.join(traits)}"),
         (

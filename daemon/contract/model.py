@@ -49,7 +49,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A model, fully resolved by the daemon: nothing is left for the worker to choose.
 
     Two plans are the same model exactly if they are equal. ``file_id`` is the file's device, inode,
-    size and modification time; ``required_bytes`` is left out of comparisons by :meth:`identity`.
+    size and modification time. :meth:`identity` leaves out ``required_bytes``, and ``notes``, which
+    say what the daemon chose smaller than it might be.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     adapters: tuple[Adapter, ...] = ()
     digest: str | None = None
     required_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     def identity(self) -> tuple[object, ...]:
         """What must be equal for a resident to serve a request (requirements C1)."""

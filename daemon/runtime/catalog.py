@@ -154,10 +154,13 @@ class Catalog:
         per_token = _kv_bytes_per_token(header, kv_type)
         fixed = header.size + LLAMA_OVERHEAD + sum(map(_adapter_bytes, adapters))
         ctx = choice.ctx or (base.ctx if base is not None else 0)
+        notes: tuple[str, ...] = ()
         if not ctx:
             room = (budget - fixed) // per_token if per_token else trained
             # A context that would be useless is not planned: the admission says what is missing.
             ctx = max(min(trained, room), min(trained, MIN_CONTEXT))
+            if ctx < trained:
+                notes = (f"context: {ctx} of {trained} tokens, as much as memory allows",)
         config = Config(
             ctx=ctx,
             gpu_layers=_first(choice.gpu_layers, base and base.gpu_layers, 0),
@@ -175,6 +178,7 @@ class Catalog:
             config=config,
             adapters=adapters,
             required_bytes=fixed + ctx * per_token,
+            notes=notes,
         )
 
     def _header(self, path: str, file_id: str) -> gguf.Header:

@@ -183,7 +183,7 @@ class Supervisor:
                 worker.load_fraction = fraction
             case pipe.Ready():
                 worker.config = report.config
-                worker.degraded = report.degraded
+                worker.degraded = (*worker.plan.notes, *report.degraded)
                 if self.slot.safe_mode:
                     self._safe_mode.remember(worker.plan.backend)
                 self.last_error = None

@@ -26,6 +26,7 @@ PLAN = Plan(
     adapters=(Adapter(path="/a", scale=2.0),),
     digest="d",
     required_bytes=5,
+    notes=("n",),
 )
 ERROR = ErrorBody(code=ErrorCode.INTERNAL, message="m", details={"a": 1}, retryable=True)
 ORDERS: list[pipe.Order] = [

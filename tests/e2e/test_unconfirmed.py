@@ -71,6 +71,19 @@ def test_prompt_that_does_not_fit_exits_11_with_the_numbers(rig: Rig) -> None:
     assert cut.json["truncated_tokens"] > 300
 
 
+@pytest.mark.model
+@pytest.mark.skipif(smollm2_path() is None, reason="the smollm2 extra is not installed")
+def test_context_that_memory_makes_smaller_is_said_once(rig: Rig) -> None:
+    """Nothing is cut silently: not the context either."""
+    rig.env |= {"MODELD_MEM_MAX": "300M"}
+    first = rig.modeld("gen", "--max-tokens", "2", "hi", timeout=100)
+    assert first.status == 0
+    assert "of 8192 tokens" in first.err
+    assert rig.ps()["active"]["config"]["ctx"] < 8192
+    again = rig.modeld("gen", "--max-tokens", "2", "hi", timeout=60)
+    assert (again.status, again.err) == (0, "")
+
+
 def test_daemon_of_another_protocol_exits_10(rig: Rig, pretender: Callable[[], str]) -> None:
     done: Finished = rig.modeld("ps", "--root", pretender())
     assert done.status == 10

@@ -166,7 +166,7 @@ def test_a_warm_up_crash_is_avoided_in_safe_mode(worker, script):
     assert crashing.after_progress() is None
     assert crashing.exit() == -signal.SIGSEGV
     (degraded,) = worker(plan, safe_mode=True).ready().degraded
-    assert degraded.startswith("safe_mode: ")
+    assert degraded.startswith("safe mode: ")
 
 
 def test_starts_are_counted(worker, script, tmp_path):

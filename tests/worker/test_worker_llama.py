@@ -52,7 +52,7 @@ def test_a_load_reports_progress(worker, smollm2):
 def test_safe_mode_works_and_says_so(worker, smollm2):
     llama = worker(smollm2(), safe_mode=True)
     (degraded,) = llama.ready().degraded
-    assert degraded.startswith("safe_mode: ")
+    assert degraded.startswith("safe mode: ")
     assert llama.ask(PROMPT, temp=0, max_tokens=8).text
 
 

@@ -109,7 +109,7 @@ class Echo:
                 cause={"code": "open_error", "message": script.open_error},
             )
         self._ballast = b"\x01" * (script.rss_mb << 20)
-        degraded = ("safe_mode: asked for by the daemon",) if safe_mode else ()
+        degraded = ("safe mode: asked for by the daemon",) if safe_mode else ()
         return Loaded(plan.config, f"echo {VERSION}", degraded)
 
     def warm_up(self) -> None:

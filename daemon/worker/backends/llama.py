@@ -69,7 +69,7 @@ class Llama:
         config = self._open_context(plan)
         self._vocabulary = Vocabulary(api, self._model)
         self._template = self._find_template(config.chat_template)
-        degraded = ("safe_mode: weights are not repacked for this CPU",) if safe_mode else ()
+        degraded = ("safe mode: weights are not repacked for this CPU",) if safe_mode else ()
         return Loaded(config, engine(api), degraded)
 
     def warm_up(self) -> None:
@@ -188,7 +188,8 @@ class Llama:
 
     def _refused(self, plan: Plan, what: str) -> ModeldError:
         tail = self._log.tail()
-        reason = next((line for line in reversed(tail) if "rror" in line), "the log has no reason")
+        said = [line for line in tail if "rror" in line] or tail or ["the log has no reason"]
+        reason = said[-1]
         return ModeldError(
             ErrorCode.MODEL_LOAD_FAILED,
             f"{what}: {reason}",
