@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rig import wait_until
 
 from modeld.daemon.contract import pipe
 from modeld.daemon.contract.exit import Exit, ExitKind
@@ -164,6 +165,8 @@ def test_a_stopped_worker_is_killed(start: Start) -> None:
     worker = start("waits")
     reports_of(worker, 1)
     worker.signal("STOP")
+    # Until it has stopped, SIGTERM would still end it.
+    wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
     worker.signal("TERM")
     assert worker.collect() is None
     worker.signal("KILL")
